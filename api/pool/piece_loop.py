@@ -9,7 +9,8 @@
 What must stay true:
 - Offsets are committed after their records were handled or put aside, and never those of a later piece before.
 - Exactly once: a piece's results, its dead letters and its offsets are in one transaction; the handler's error aborts
-  it. Any other error ends the loop: its maker opens a new one, which begins at what is committed.
+  it. Any other error ends the loop: its maker opens a new one, which begins at what is committed. Trouble with the
+  cluster that a handler meets in `out` is such an error: it says nothing about the record.
 - A stop is obeyed between pieces and in pauses. What is not handled then is not committed.
 """
 
@@ -18,7 +19,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from raylog.api.connection.records import ConsumerRecord, TopicPartition
 from raylog.api.consumer.rules.deserializers import Deserializer
@@ -26,7 +28,7 @@ from raylog.api.parallel.dead_letters import dead_letter_headers
 from raylog.api.parallel.rules.parallel_options import SKIP
 from raylog.api.pool.rules.pieces import ArrowPiece, Piece, RecordPiece, cut
 from raylog.api.pool.rules.pool_options import ARROW, RECORD
-from raylog.errors import HandlerFailed, RaylogError, RecordUnreadable
+from raylog.errors import HandlerFailed, RaylogError, RecordUnreadable, UnknownTopic
 
 if TYPE_CHECKING:
     from raylog.actors.kernel.backoff import Backoff
@@ -39,16 +41,36 @@ if TYPE_CHECKING:
 
 _POLL_MS: Final = 500
 _SEND_SECONDS: Final = 120.0
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
 class Out:
-    """The second argument of handlers that work exactly once: it sends into the transaction of its piece."""
+    """The second argument of handlers that work exactly once: it sends into the transaction of its piece.
+
+    `trouble` is what it has raised during a call of the handler for which the cluster is to blame, not the handler.
+    """
 
     def __init__(self, producer: Producer) -> None:
-        self.send = producer.send
-        self.send_many = producer.send_many
-        self.send_arrow = producer.send_arrow
+        self.trouble: RaylogError | None = None
+        self.send = self._noting(producer.send)
+        self.send_many = self._noting(producer.send_many)
+        self.send_arrow = self._noting(producer.send_arrow)
+
+    def _noting(self, send: Callable[_P, _T]) -> Callable[_P, _T]:
+        @wraps(send)
+        def noting(*arguments: _P.args, **named: _P.kwargs) -> _T:
+            try:
+                return send(*arguments, **named)
+            except UnknownTopic:
+                raise  # retriable, but it is the handler that has chosen the topic and the partition
+            except RaylogError as error:
+                if error.retriable or error.fatal:  # fatal: this producer is of no use, but the next loop's is
+                    self.trouble = error
+                raise
+
+        return noting
 
 
 class _Stopped(Exception):
@@ -204,6 +226,8 @@ class PieceLoop:
 
     def _guarded(self, record: ConsumerRecord | None, given: Any, out: tuple[Any, ...]) -> None:
         """Call the handler. `record`: the one that it is about, if it is one."""
+        if self._out is not None:
+            self._out.trouble = None
         try:
             if record is None:
                 self._handler(given, *out)
@@ -211,6 +235,8 @@ class PieceLoop:
             with self._hands.over(record):
                 self._handler(given, *out)
         except Exception as error:
+            if self._out is not None and self._out.trouble is not None:
+                raise self._out.trouble from None
             raise _HandlerError(error) from error
 
     def _readable(self, place: int, record: ConsumerRecord) -> ConsumerRecord:

@@ -87,8 +87,11 @@ class FakeProducer:
         self._open: list[tuple[str, Any, Any]] | None = None
         self._offsets: Mapping[TopicPartition, int] = {}
         self.aborts = 0
+        self.refusals: list[RaylogError] = []  # of the next sends
 
     def send(self, topic: str, value: Any = None, key: Any = None, headers: Any = None) -> Sent:
+        if self.refusals:
+            raise self.refusals.pop(0)
         (self._log.sent if self._open is None else self._open).append((topic, value, headers))
         del key
         return Sent()

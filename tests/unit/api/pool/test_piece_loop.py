@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from random import Random
 from typing import Any
 
@@ -21,7 +21,16 @@ from raylog.api.pool.handlers import Handler
 from raylog.api.pool.piece_loop import PieceLoop
 from raylog.api.pool.rules.pool_options import PoolOptions
 from raylog.api.pool.work_meter import WorkMeter
-from raylog.errors import FencedMember, HandlerFailed
+from raylog.errors import (
+    BufferFull,
+    ClusterUnreachable,
+    FencedMember,
+    HandlerFailed,
+    ProducerFenced,
+    RaylogError,
+    RecordTooLarge,
+    UnknownTopic,
+)
 from raylog.storage.format.batch_codec import encode_batch
 from raylog.storage.format.record_batch import check_batch, stamp
 from tests.unit.api.pool.fake_clients import FakeConsumer, FakeLog, FakeProducer, fenced
@@ -235,6 +244,63 @@ def test_exactly_once_results_and_offsets_are_seen_together() -> None:
     assert log.sent == []
     World(log, handle, exactly_once=True).run()
     assert [int(value) for _, value, _ in log.sent] == list(range(8))
+
+
+TROUBLE: list[RaylogError] = [
+    BufferFull(10, 20, 30), ClusterUnreachable("a:1", 10, "nobody"), ProducerFenced(7, 1, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("trouble", TROUBLE)
+@pytest.mark.parametrize("is_wrapped", [False, True])
+@pytest.mark.parametrize("takes", ["record", "batch"])
+def test_trouble_of_the_outputs_ends_the_loop_and_is_no_failure_of_the_handler(
+    trouble: RaylogError, is_wrapped: bool, takes: str
+) -> None:
+    log = FakeLog({0: 4})
+
+    def handle(given: Any, out: Any) -> None:
+        for each in _values(given):
+            try:
+                out.send("results", b"%d" % each)
+            except RaylogError as error:
+                if is_wrapped:
+                    raise ValueError("could not send") from error
+                raise
+
+    world = World(log, handle, takes=takes, exactly_once=True, retries=0)
+    world.producer.refusals = [trouble]
+    with pytest.raises(type(trouble)):
+        world.run()
+    assert (log.committed, log.sent, world.producer.aborts, world.meter.read().failed) == ({}, [], 1, 0)
+    World(log, handle, takes=takes, exactly_once=True, retries=0).run()
+    assert [int(value) for _, value, _ in log.sent] == list(range(4))
+
+
+@pytest.mark.parametrize("refusal", [UnknownTopic("results"), RecordTooLarge("results", 20, 10)])
+def test_what_the_handler_should_not_have_sent_is_its_own_failure(refusal: RaylogError) -> None:
+    log = FakeLog({0: 1})
+    world = World(
+        log, lambda records, out: out.send("results", b"x"), exactly_once=True, retries=0, dead_letter_topic="dead"
+    )
+    world.producer.refusals = [refusal]
+    world.run()
+    assert (log.is_done, [topic for topic, _, _ in log.sent]) == (True, ["dead"])
+
+
+def test_trouble_that_a_handler_has_dealt_with_is_forgotten_by_its_next_call() -> None:
+    log = FakeLog({0: 2})
+
+    def handle(record: ConsumerRecord, out: Any) -> None:
+        if record.offset == 1:
+            raise ValueError("bad")
+        with suppress(BufferFull):
+            out.send("results", record.value)
+
+    world = World(log, handle, takes="record", exactly_once=True, retries=0, dead_letter_topic="dead")
+    world.producer.refusals = [TROUBLE[0], TROUBLE[0]]  # as one of two, and alone
+    world.run()
+    assert (log.is_done, [value for _, value, _ in log.sent]) == (True, [b"1"])
 
 
 def test_a_stop_is_obeyed_in_a_pause_and_commits_nothing_that_is_not_done() -> None:
