@@ -120,11 +120,17 @@ class Worker:
 
     @contextmanager
     def _handler(self) -> Iterator[Handler]:
+        """Close the handler behind the block. An error of the block is kept, whatever `close` raises after it."""
         handler = self._make_handler()
         try:
             yield handler
-        finally:
-            handler.close()
+        except BaseException:
+            try:
+                handler.close()
+            except BaseException:  # noqa: BLE001 (whatever a `close` raises)
+                _log.exception("%s could not close its handler, after another error.", self._name)
+            raise
+        handler.close()
 
     def _work(self, handler: Handler) -> None:
         while not self.pause(0):

@@ -125,6 +125,26 @@ def test_objects_of_a_class_are_closed_in_the_end() -> None:
     assert closed == [1]
 
 
+@pytest.mark.parametrize("raised", [OSError("no disk"), SystemExit(3)])
+def test_a_close_that_fails_does_not_hide_why_the_handler_has_given_up(
+    raised: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Model:
+        def __call__(self, record: ConsumerRecord) -> None: ...
+
+        def close(self) -> None:
+            raise raised
+
+    worker = worker_of(Script(fail(HandlerFailed("t", 0, 7, 4, "bad"))), lambda: Handler(Model))
+    worker.run()
+    report = worker.report(Orders())
+    assert (report.phase, report.error[:13]) == (Phase.HALTED, "HandlerFailed")
+    assert raised in [each.exc_info[1] for each in caplog.records if each.exc_info]
+    worker = worker_of(Script(lambda _: None), lambda: Handler(Model))
+    worker.run()
+    assert worker.report(Orders()).error == f"{type(raised).__name__}: {raised}", "nothing came before it"
+
+
 def test_a_handler_that_does_not_return_ends_it() -> None:
     script = Script()
     seen = []
