@@ -4,11 +4,14 @@
     offsets ─► lag, arrival, rate ─► how many are wanted ─┴─► whom to start, to stop, to kill
 
 What must stay true:
-- What it cannot find out again lies in the store (`Store`): the spec, with the handler and the bounds. All else it is
-  told by actors and brokers. So a supervisor that is started again goes on with the actors that are there.
+- What it cannot find out again lies in the store (`Store`): the spec, with the handler and the bounds, whether the pool
+  stops or is halted, and what is poison. All else it is told by actors and brokers. So a supervisor that is started
+  again goes on with the actors that are there.
 - A request is carried out by the next step; only the store is written at once, before the request is answered.
+- An actor that may work is asked to go before it is killed, also one that was there before and has not answered yet.
 - Without offsets nothing is decided anew: actors that die are replaced, and the number stays.
 - An actor that nobody has asked to go counts as a death.
+- An actor that has ended without leaving its group is removed from it, once its process is gone.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from raylog.api.admin.rules.pool_descriptions import PoolActorDescription, PoolDescription, PoolEvent
@@ -90,9 +93,17 @@ class _Known:
     since: float
     heard_at: float
     report: WorkerReport | None = None
+    is_found: bool = False  # it was there before this supervisor
     is_asked_to_go: bool = False
     in_hand: Place | None = None
     counts: WorkCounts = field(default_factory=WorkCounts)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it has told that it left its group. One that ended with an error may have its handler stuck."""
+        if self.report is None:
+            return False
+        return self.report.phase is Phase.HALTED or (self.report.phase is Phase.ENDED and not self.report.error)
 
 
 class Supervisor:
@@ -109,14 +120,14 @@ class Supervisor:
     ) -> None:
         self._spec = spec
         self._actors, self._look, self._store, self._now, self._wall = actors, look, store, now, wall
-        self._lock = threading.Lock()  # around the spec
-        self._is_stopping = False
-        self._halted = ""
+        self._lock = threading.Lock()  # around the spec, and deaths with its version
+        self._is_over = False
         self._trouble = ""  # with the brokers
         at = now()
-        self._known = {name: _Known(spec.version, Phase.WAITING, at, at) for name in actors.names()}
+        self._known = {name: _Known(spec.version, Phase.WAITING, at, at, is_found=True) for name in actors.names()}
         self._state = ScalingState(wanted=len(self._known))
-        self._deaths, self._suspicion = Deaths(), Suspicion()
+        self._room_made: tuple[int, float] | None = None  # by the roll-out of which version, and when
+        self._deaths, self._suspicion = Deaths(), Suspicion(poison=spec.poison)
         self._lag, self._rate = LagMeter(), RateMeter()
         self._has_looked = False
         self._rated = spec.version  # the version that the rate is of
@@ -133,7 +144,7 @@ class Supervisor:
         """Roll out another handler. Returns its version."""
         with self._lock:
             self._keep(self._spec.updated(code))
-            self._halted = ""
+            self._deaths = Deaths()
         self._tell(f"version {self._spec.version} of the handler is to be rolled out")
         return self._spec.version
 
@@ -141,12 +152,12 @@ class Supervisor:
         """Set other bounds. A pool that is halted goes on. InvalidConfig."""
         with self._lock:
             self._keep(self._spec.scaled(least, most))
-            self._halted = ""
         self._tell(f"from {least} to {most} actors are allowed")
 
     def stop(self) -> None:
         """End, once all actors have ended what they have in hand."""
-        self._is_stopping = True
+        with self._lock:
+            self._keep(replace(self._spec, is_stopping=True))
 
     def note(self, name: str, place: Place) -> None:
         """Hear that this actor is about to handle this record."""
@@ -154,13 +165,17 @@ class Supervisor:
         if known is not None:
             known.in_hand = place
 
+    def code(self) -> bytes:
+        """Return the handler and the options of its consumers, pickled."""
+        return self._spec.code
+
     def describe(self) -> PoolDescription:
         return self._shown
 
     @property
     def is_over(self) -> bool:
         """Whether it was stopped and has no actor left. Then nothing is in the store."""
-        return self._is_stopping and not self._known
+        return self._is_over
 
     def _keep(self, spec: PoolSpec) -> None:
         self._store.save(spec)
@@ -174,10 +189,12 @@ class Supervisor:
         self._hear(now)
         self._take_back_a_bad_handler()
         wanted = self._decide(now)
+        self._keep_poison()
         self._act(wanted, now)
         self._shown = self._description()
-        if self.is_over:
+        if self._spec.is_stopping and not self._known:
             self._store.clear()
+            self._is_over = True
 
     def _orders(self, now: float) -> Orders:
         return Orders(self._suspicion.is_careful(now), self._suspicion.poison)
@@ -203,32 +220,46 @@ class Supervisor:
             known.since = now
         if report.came_up and not (known.report is not None and known.report.came_up):
             self._tell(f"{name} works, with version {report.version} of the handler")
-            if report.version == self._spec.version:
-                self._deaths = self._deaths.came_up()
+            self._came_up(report.version)
         known.version, known.phase, known.heard_at, known.report = report.version, phase, now, report
         known.counts = report.counts
         if not report.counts.done.in_hand:
             known.in_hand = None
         self._lag.read_up_to(report.counts.positions)
         if phase is Phase.HALTED and not known.is_asked_to_go:
-            self._halted = report.error
+            with self._lock:
+                self._keep(replace(self._spec, halted=report.error))
             self._tell(f"the pool is halted: {report.error}")
         elif phase is Phase.ENDED and not known.is_asked_to_go:
             known.is_asked_to_go = True
             if report.error:
                 self._count_death(name, known, report.error, now)
 
+    def _came_up(self, version: int) -> None:
+        with self._lock:
+            if version != self._spec.version:
+                return
+            self._deaths = self._deaths.came_up()
+            if not self._spec.is_proven:
+                self._keep(self._spec.proven())
+
     def _lost(self, name: str, known: _Known, reason: str, now: float) -> None:
         if not known.is_asked_to_go:
             self._count_death(name, known, reason, now)
+        self._bury(name, known)
+
+    def _bury(self, name: str, known: _Known) -> None:
+        """Forget one whose process is gone, and clear away what it has left."""
+        if not known.has_left:
+            self._actors.bury(name, self._spec)
         self._forget(name)
 
     def _count_death(self, name: str, known: _Known, reason: str, now: float) -> None:
         came_up = known.report is not None and known.report.came_up
-        is_newest = known.version == self._spec.version
         self._died += 1
-        self._actors.bury(name, self._spec)
-        self._deaths = self._deaths.one_more(now, while_starting=not came_up and is_newest)
+        with self._lock:
+            is_newest = known.version == self._spec.version
+            self._deaths = self._deaths.one_more(now, while_starting=not came_up and is_newest)
         before = self._suspicion.poison
         self._suspicion = self._suspicion.death(now, known.in_hand)
         with_it = "" if known.in_hand is None else " with offset {2} of {0}-{1} in hand".format(*known.in_hand)
@@ -251,6 +282,11 @@ class Supervisor:
             self._deaths = Deaths()
         self._tell(self._spec.problem)
 
+    def _keep_poison(self) -> None:
+        with self._lock:
+            if self._suspicion.poison != self._spec.poison:
+                self._keep(replace(self._spec, poison=self._suspicion.poison))
+
     # --- deciding -------------------------------------------------------------------------------------------------
 
     def _decide(self, now: float) -> int:
@@ -262,8 +298,9 @@ class Supervisor:
             self._trouble, self._has_looked = "", True
             self._lag.look(offsets.begins, offsets.ends, offsets.committed, now)
             self._suspicion = self._suspicion.committed(offsets.committed.items())
-        if self._is_stopping or self._halted:
-            self._reason = "the pool is stopping" if self._is_stopping else "the pool is halted"
+        spec = self._spec
+        if spec.is_stopping or spec.halted:
+            self._reason = "the pool is stopping" if spec.is_stopping else "the pool is halted"
             self._state = ScalingState()
             return 0
         if self._trouble or not self._has_looked:
@@ -272,7 +309,7 @@ class Supervisor:
         meter = self._lag
         load = Load(meter.lag, meter.arrival, self._rate.rate, meter.partitions, meter.behind, there)
         before = self._state.wanted
-        decision = decide(self._spec.options.policy, self._state, load, now)
+        decision = decide(spec.options.policy, self._state, load, now)
         self._state, self._reason = decision.state, decision.reason
         if decision.wanted != before:
             self._tell(f"{decision.wanted} actors are wanted, {before} were: {decision.reason}")
@@ -281,15 +318,20 @@ class Supervisor:
     def _act(self, wanted: int, now: float) -> None:
         spec = self._spec
         actors = [
-            Actor(name, each.version, each.phase, each.since, each.heard_at, each.counts.partitions)
+            Actor(name, each.version, each.phase, each.since, each.heard_at, each.counts.partitions, each.is_found)
             for name, each in self._known.items()
         ]
-        todo = plan(Fleet(actors, wanted, spec.version, spec.options.stop_timeout_seconds), self._deaths, now)
+        room = self._room_made
+        room_made_at = room[1] if room is not None and room[0] == spec.version else None
+        fleet = Fleet(actors, wanted, spec.version, spec.options.stop_timeout_seconds, room_made_at)
+        todo = plan(fleet, self._deaths, now)
+        if todo.makes_room:
+            self._room_made = (spec.version, now)
         for name in todo.kill:
             self._kill(name, now)
         for name in todo.stop:
             known = self._known[name]
-            if known.report is None:  # it has no process yet
+            if known.report is None and not known.is_found:  # it has no process yet
                 self._actors.kill(name)
                 self._forget(name)
             else:
@@ -307,8 +349,10 @@ class Supervisor:
             self._count_death(name, known, "it did not answer, or did not come up, in time", now)
         elif known.phase is Phase.STOPPING:
             self._tell(f"{name} is killed: it did not end in time")
+        elif known.phase is Phase.WAITING:
+            self._tell(f"{name} is killed: it was there before the supervisor, and did not answer")
         self._actors.kill(name)
-        self._forget(name)
+        self._bury(name, known)
 
     # --- what is shown --------------------------------------------------------------------------------------------
 
@@ -317,9 +361,9 @@ class Supervisor:
         self._events.append(PoolEvent(self._wall(), text))
 
     def _state_name(self) -> str:
-        if self._is_stopping:
+        if self._spec.is_stopping:
             return "stopping"
-        if self._halted:
+        if self._spec.halted:
             return "halted"
         if any(each.version != self._spec.version for each in self._known.values()):
             return "updating"
@@ -355,7 +399,7 @@ class Supervisor:
             failed=totals.failed,
             put_aside=totals.put_aside,
             deaths=self._died,
-            problem=self._halted or spec.problem or self._trouble,
+            problem=spec.halted or spec.problem or self._trouble,
             actors=tuple(actors),
             events=tuple(self._events),
         )

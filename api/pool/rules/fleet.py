@@ -9,7 +9,8 @@ handler stops. So no partition is without an actor for longer than a rebalance t
 What must stay true:
 - Actors that run or start are never more than wanted, but for the one of a roll-out. Those that stop do not count: they
   end what they have in hand.
-- A roll-out stops an actor only when all with the newest handler work, or find no place: then it makes room.
+- A roll-out stops an actor that works only when all with the newest handler work, or find no place: then it makes room,
+  once. Until somebody takes that place, it makes no more, and starts no more.
 - Actors that die one after the other are started again after growing pauses.
 - A handler with which no actor ever comes up, three times in a row, is taken back if there was one before.
 """
@@ -52,6 +53,7 @@ class Actor:
     since: float  # in this phase
     heard_at: float  # when it has answered last, or was made
     load: int = 0  # partitions that it reads
+    is_found: bool = False  # it was there before its supervisor, so it may work although nothing was heard of it
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Plan:
     start: int = 0  # so many, with the newest handler
     stop: tuple[str, ...] = ()
     kill: tuple[str, ...] = ()
+    makes_room: bool = False  # the one that stops leaves its place to one that waits
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ class Fleet:
     wanted: int = 0
     version: int = 1
     stop_seconds: float = 60.0  # for one that stops
+    room_made_at: float | None = None  # when this roll-out has made room last
 
 
 def plan(fleet: Fleet, deaths: Deaths, now: float) -> Plan:
@@ -109,12 +113,18 @@ def plan(fleet: Fleet, deaths: Deaths, now: float) -> Plan:
     if extra > int(is_rolling):
         spare = sorted(there, key=lambda each: _worth(each, fleet.version))[:extra]
         return Plan(stop=tuple(each.name for each in spare), kill=kill)
+    waits = any(each.phase is Phase.WAITING for each in new)
+    is_room_left = waits and _is_room_left(new, fleet.room_made_at)
     if extra == 1:
-        is_covered = all(each.phase is Phase.RUNNING or _finds_no_place(each, now) for each in new)
         first = min(old, key=lambda each: _worth(each, fleet.version))
-        return Plan(stop=(first.name,) if is_covered else (), kill=kill)
+        if first.phase is Phase.WAITING:
+            return Plan(stop=(first.name,), kill=kill)
+        is_covered = all(each.phase is Phase.RUNNING or _finds_no_place(each, now) for each in new)
+        if not is_covered or is_room_left:
+            return Plan(kill=kill)
+        return Plan(stop=(first.name,), kill=kill, makes_room=waits)
     is_calm = all(each.phase is not Phase.STOPPING for each in left)
-    start = -extra or int(is_rolling and is_calm)
+    start = -extra or int(is_rolling and is_calm and not is_room_left)
     return Plan(start=start if now >= deaths.next_start() else 0, kill=kill)
 
 
@@ -130,7 +140,8 @@ def _is_overdue(actor: Actor, stop_seconds: float, now: float) -> bool:
         return now - actor.since >= stop_seconds
     if actor.phase is Phase.STARTING:
         return now - actor.since >= START_SECONDS
-    return actor.phase is Phase.RUNNING and now - actor.heard_at >= ANSWER_SECONDS
+    must_answer = actor.phase is Phase.RUNNING or actor.is_found
+    return must_answer and now - actor.heard_at >= ANSWER_SECONDS
 
 
 def _worth(actor: Actor, version: int) -> tuple[bool, bool, int, str]:
@@ -140,3 +151,10 @@ def _worth(actor: Actor, version: int) -> tuple[bool, bool, int, str]:
 
 def _finds_no_place(actor: Actor, now: float) -> bool:
     return actor.phase is Phase.WAITING and now - actor.since >= PLACE_SECONDS
+
+
+def _is_room_left(new: Sequence[Actor], made_at: float | None) -> bool:
+    """Whether the place that was made last has been taken by none with the newest handler."""
+    if made_at is None:
+        return False
+    return not any(each.phase in (Phase.STARTING, Phase.RUNNING) and each.since >= made_at for each in new)

@@ -1,7 +1,7 @@
 """Options of a pool, beside those of the consumers in it. What a pool is made of, as it travels and is kept.
 
 What must stay true: a `PoolSpec` holds no object of the user's but as bytes, so that supervisors can read it without
-the user's modules. Each change of it has a version of its own; actors are told apart by it.
+the user's modules. Each handler has a version of its own; actors are told apart by it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from raylog.api.connection.client_options import (
 from raylog.api.consumer.rules.consumer_options import ConsumerOptions
 from raylog.api.parallel.rules.parallel_options import SKIP, STOP
 from raylog.api.parallel.rules.parallel_work import BY_KEY, ORDERS
+from raylog.api.pool.rules.poison import Place
 from raylog.api.pool.rules.scaling import ScalingPolicy
 from raylog.config import INT32_MAX, MIB
 from raylog.errors import InvalidConfig
@@ -168,25 +169,36 @@ class PoolSpec:
     options: PoolOptions
     code: bytes  # pickled: (handler, the options of its consumers)
     version: int = 1  # of `code`
-    former_code: bytes | None = None  # of the version before, for when this one does not come up
+    is_proven: bool = False  # an actor has come up with `code`
+    former_code: bytes | None = None  # of the last version that was proven, until this one is
     problem: str = ""  # of a version that was taken back
+    halted: str = ""  # why the pool is halted; empty: it is not
+    is_stopping: bool = False
+    poison: frozenset[Place] = frozenset()
+    handler_seconds: float = 300.0  # that a handler may take: max_poll_interval_ms of its consumers
 
     def scaled(self, least: int, most: int) -> PoolSpec:
-        """Return the same with other bounds. InvalidConfig."""
+        """Return the same with other bounds; a halted pool goes on. InvalidConfig."""
         given = {field.name: getattr(self.options, field.name) for field in dataclasses.fields(PoolOptions)}
-        return dataclasses.replace(
-            self, options=PoolOptions.parse({**given, "min_actors": least, "max_actors": most})
-        )
+        options = PoolOptions.parse({**given, "min_actors": least, "max_actors": most})
+        return dataclasses.replace(self, options=options, halted="")
 
     def updated(self, code: bytes) -> PoolSpec:
-        """Return the same with another handler."""
-        return dataclasses.replace(self, code=code, version=self.version + 1, former_code=self.code, problem="")
+        """Return the same with another handler; a halted pool goes on."""
+        return dataclasses.replace(
+            self, code=code, version=self.version + 1, is_proven=False, problem="", halted="",
+            former_code=self.code if self.is_proven else self.former_code,
+        )  # fmt: skip
+
+    def proven(self) -> PoolSpec:
+        """Return the same with a handler that works: it is never taken back."""
+        return dataclasses.replace(self, is_proven=True, former_code=None)
 
     def taken_back(self, reason: str) -> PoolSpec:
         """Return the same with the former handler, under a version of its own."""
         assert self.former_code is not None
         return dataclasses.replace(
-            self, code=self.former_code, version=self.version + 1, former_code=None,
+            self, code=self.former_code, version=self.version + 1, is_proven=True, former_code=None,
             problem=f"version {self.version} of the handler was taken back: {reason}",
         )  # fmt: skip
 

@@ -53,6 +53,9 @@ def test_what_does_not_come_answer_or_end_is_killed() -> None:
         assert plan(Fleet([each], 1), CALM, seconds).kill == ("a",)
         assert seconds == 0.0 or plan(Fleet([each], 1), CALM, seconds - 1).kill == ()
     assert plan(Fleet([actor("a", Phase.WAITING)], 1), CALM, 1e6) == Plan(), "Ray has no place for it"
+    found = Actor("a", 1, Phase.WAITING, 0.0, 0.0, is_found=True)
+    assert plan(Fleet([found], 1), CALM, ANSWER_SECONDS - 1) == Plan(), "it may be busy"
+    assert plan(Fleet([found], 1), CALM, ANSWER_SECONDS).kill == ("a",)
 
 
 def test_deaths_in_a_row_make_pauses_that_grow() -> None:
@@ -91,10 +94,54 @@ def test_a_roll_out_starts_one_more_and_then_stops_an_old_one() -> None:
         assert plan(Fleet([*old, actor("c", phase, 2)], 2, 2), CALM, 0) == Plan()
     assert plan(Fleet([*old, actor("c", Phase.RUNNING, 2)], 2, 2), CALM, 0) == Plan(stop=("a",))
     waiting = [*old, actor("c", Phase.WAITING, 2)]
-    assert plan(Fleet(waiting, 2, 2), CALM, PLACE_SECONDS).stop == ("a",), "it makes room where there is none"
+    room = Plan(stop=("a",), makes_room=True)
+    assert plan(Fleet(waiting, 2, 2), CALM, PLACE_SECONDS) == room, "it makes room where there is none"
     leaving = [actor("a", Phase.STOPPING), actor("b"), actor("c", Phase.RUNNING, 2)]
     assert plan(Fleet(leaving, 2, 2), CALM, 0) == Plan(), "one after the other"
     assert plan(Fleet([actor("a")], 0, 2), CALM, 0) == Plan(stop=("a",))
+
+
+def roll_out(places: int, old_places: int, wanted: int, seconds: int = 1_000) -> tuple[list[Actor], int]:
+    """Return who is there after a roll-out, and how few worked meanwhile. New ones get at most so many places."""
+    actors = {
+        f"old{number}": actor(f"old{number}", Phase.RUNNING if number < old_places else Phase.WAITING)
+        for number in range(wanted)
+    }
+    made, least, room_made_at = 0, wanted, None
+    for now in map(float, range(seconds)):
+        for name, each in list(actors.items()):
+            used = Counter((one.phase, one.version) for one in actors.values())
+            working = used[Phase.RUNNING, 1] + used[Phase.RUNNING, 2] + used[Phase.STOPPING, 1]
+            if each.phase is Phase.STOPPING:
+                del actors[name]
+            elif each.phase is Phase.WAITING and working < old_places and used[Phase.RUNNING, 2] < places:
+                actors[name] = Actor(name, each.version, Phase.RUNNING, now, now)
+            elif each.phase is Phase.RUNNING:
+                actors[name] = Actor(name, each.version, each.phase, each.since, now)
+        todo = plan(Fleet(list(actors.values()), wanted, 2, room_made_at=room_made_at), CALM, now)
+        room_made_at = now if todo.makes_room else room_made_at
+        for name in todo.stop:
+            actors[name] = Actor(name, actors[name].version, Phase.STOPPING, now, now)
+        for _ in range(todo.start):
+            made += 1
+            actors[f"new{made}"] = actor(f"new{made}", Phase.WAITING, 2, now)
+        least = min(least, sum(each.phase is Phase.RUNNING for each in actors.values()))
+    return list(actors.values()), least
+
+
+def test_a_roll_out_that_finds_no_place_at_all_stops_one_and_no_more() -> None:
+    there, least = roll_out(places=0, old_places=4, wanted=4)
+    assert least == 3
+    assert sorted((each.version, each.phase.value) for each in there) == [(1, "running")] * 3 + [(2, "waiting")]
+    assert roll_out(places=2, old_places=4, wanted=4)[1] == 3, "nor when the later ones find none"
+
+
+def test_a_roll_out_goes_on_in_a_full_cluster_also_when_many_wait() -> None:
+    for wanted in (4, 9):
+        there, least = roll_out(places=4, old_places=4, wanted=wanted)
+        assert least == 3
+        assert {each.version for each in there} == {2}
+        assert sum(each.phase is Phase.RUNNING for each in there) == 4
 
 
 @given(st.integers(1, 6), st.integers(0, 6), st.lists(st.integers(0, 6), max_size=5))

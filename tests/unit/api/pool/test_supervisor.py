@@ -11,7 +11,7 @@ import pytest
 
 from raylog.api.connection.records import TopicPartition
 from raylog.api.consumer.rules.consumer_options import ConsumerSettings
-from raylog.api.pool.rules.fleet import Phase
+from raylog.api.pool.rules.fleet import ANSWER_SECONDS, FAILED_STARTS, Phase
 from raylog.api.pool.rules.load import WorkDone
 from raylog.api.pool.rules.pool_options import OURS, PoolOptions, PoolSettings, PoolSpec, parse
 from raylog.api.pool.supervisor import Gone, Offsets, Supervisor
@@ -43,6 +43,9 @@ class FakeActors:
         self.there: dict[str, WorkerReport] = {}
         self.dead: dict[str, str] = {}
         self.bad: set[bytes] = set()
+        self.silent: set[str] = set()
+        self.stopped: list[str] = []
+        self.killed: list[str] = []
         self.orders = Orders()
         self.wanted: list[int] = []
         self.buried: list[str] = []
@@ -61,7 +64,7 @@ class FakeActors:
     def ask(self, names: Collection[str], orders: Orders) -> Mapping[str, WorkerReport | Gone]:
         self.orders = orders
         found: dict[str, WorkerReport | Gone] = {}
-        for name in names:
+        for name in set(names) - self.silent:
             if name in self.dead:
                 self.there.pop(name, None)
                 found[name] = Gone(self.dead[name])
@@ -84,12 +87,15 @@ class FakeActors:
         return replace(report, counts=counts)
 
     def stop(self, name: str) -> None:
+        self.stopped.append(name)
         self.there[name] = replace(self.there[name], phase=Phase.STOPPING)
 
     def bury(self, name: str, spec: PoolSpec) -> None:
+        assert name not in self.there, "it lives"
         self.buried.append(name)
 
     def kill(self, name: str) -> None:
+        self.killed.append(name)
         self.there.pop(name, None)
 
     def want(self, count: int, spec: PoolSpec) -> None:
@@ -165,6 +171,9 @@ def test_a_record_that_two_careful_actors_died_with_is_poison() -> None:
         world.run(1)
     world.run(3)
     assert world.fakes.orders.poison == {("t", 0, 10**6 - 1)}
+    world.supervisor = world.begin()
+    world.run(2)
+    assert world.fakes.orders.poison == {("t", 0, 10**6 - 1)}, "a supervisor that begins again knows of it"
     world.fakes.lag = 0
     world.run(3)
     assert world.fakes.orders.poison == set(), "it is committed"
@@ -202,6 +211,132 @@ def test_a_handler_is_rolled_out_and_one_that_never_comes_up_is_taken_back() -> 
     assert "version 3 of the handler was taken back" in told.problem
     assert world.store.spec is not None
     assert (world.store.spec.code, world.store.spec.version) == (b"second", 4)
+
+
+def failing_starts(world: World, count: int) -> None:
+    """Let so many actors of the newest version die before they come up."""
+    died = world.supervisor.describe().deaths
+    while world.supervisor.describe().deaths < died + count:
+        world.run(1)
+        assert world.now < 1_000
+
+
+def test_starts_that_failed_before_an_update_do_not_count_against_it() -> None:
+    world = World(min_actors=2)
+    world.run()
+    world.fakes.bad |= {b"second", b"third"}
+    world.supervisor.update(b"second")
+    failing_starts(world, FAILED_STARTS - 1)
+    assert world.supervisor.update(b"third") == 3
+    failing_starts(world, FAILED_STARTS - 1)
+    assert world.supervisor.describe().version == 3, "it has failed twice itself"
+    failing_starts(world, 1)
+    world.run(60)
+    told = world.supervisor.describe()
+    assert (told.version, told.running) == (4, 2)
+    assert world.store.spec is not None
+    assert world.store.spec.code == b"first", "which has worked; the second has not"
+
+
+def test_a_handler_that_has_worked_is_never_taken_back() -> None:
+    world = World(min_actors=1)
+    world.run()
+    world.supervisor.update(b"second")
+    world.run(20)
+    assert world.store.spec is not None
+    assert (world.store.spec.is_proven, world.store.spec.former_code) == (True, None)
+    world.fakes.bad.add(b"second")  # what it needs is away
+    world.fakes.dead[next(iter(world.fakes.there))] = "its node"
+    failing_starts(world, FAILED_STARTS + 2)
+    told = world.supervisor.describe()
+    assert (told.version, world.store.spec.code) == (2, b"second")
+
+
+def test_a_halt_and_a_stop_outlive_the_supervisor() -> None:
+    world = World(min_actors=2)
+    world.run()
+    name = next(iter(world.fakes.there))
+    world.fakes.there[name] = replace(world.fakes.there[name], phase=Phase.HALTED, error="HandlerFailed: bad")
+    world.run()
+    world.supervisor = world.begin()
+    world.run()
+    told = world.supervisor.describe()
+    assert (told.state, told.problem, told.actors) == ("halted", "HandlerFailed: bad", ())
+    world.supervisor.scale(1, 2)
+    world.supervisor = world.begin()
+    world.run()
+    assert world.supervisor.describe().running == 1, "it goes on"
+    world.supervisor.stop()
+    world.supervisor = world.begin()
+    world.run()
+    assert bool(world.supervisor.is_over)
+    assert (world.fakes.there, world.store.spec) == ({}, None)
+
+
+def test_a_stop_of_which_nobody_is_left_clears_the_store_all_the_same() -> None:
+    world = World()
+    world.supervisor.stop()
+    world.supervisor = world.begin()
+    assert bool(world.supervisor.is_over) is False, "the store is not cleared yet"
+    world.run(1)
+    assert bool(world.supervisor.is_over)
+    assert world.store.spec is None
+
+
+def test_actors_lost_or_killed_while_they_stop_are_removed_from_their_group() -> None:
+    world = World(min_actors=3, stop_timeout_seconds=5.0)
+    world.run()
+    lost, stuck, ending = world.fakes.there
+    world.supervisor.stop()
+    world.run(1)
+    world.fakes.dead[lost] = "its node"
+    world.fakes.silent.add(stuck)
+    world.run(20)
+    assert bool(world.supervisor.is_over)
+    assert stuck in world.fakes.killed
+    assert sorted(world.fakes.buried) == sorted([lost, stuck])
+    assert ending not in world.fakes.buried, "it has left by itself"
+    assert world.supervisor.describe().deaths == 0
+
+
+def test_an_actor_that_ended_itself_over_a_stuck_handler_is_removed_once_it_is_killed() -> None:
+    world = World(min_actors=1)
+    world.run()
+    (name,) = world.fakes.there
+    error = "TimeoutError: its handler has not returned for 300 s"
+    world.fakes.there[name] = replace(world.fakes.there[name], phase=Phase.ENDED, error=error)
+    world.run()
+    assert world.fakes.buried == [name]
+    assert (world.supervisor.describe().running, world.supervisor.describe().deaths) == (1, 1)
+
+
+def test_a_found_actor_that_misses_the_first_question_is_stopped_and_not_killed() -> None:
+    world = World(min_actors=3)
+    world.run()
+    world.fakes.silent.update(world.fakes.there)
+    world.supervisor.scale(0, 1)
+    world.supervisor = world.begin()
+    world.run(1)
+    world.supervisor.stop()
+    world.run(1)
+    assert (len(world.fakes.stopped), world.fakes.killed) == (3, [])
+    world.fakes.silent.clear()
+    world.run()
+    assert bool(world.supervisor.is_over)
+    assert world.fakes.buried == []
+
+
+def test_a_found_actor_that_never_answers_is_replaced() -> None:
+    world = World(min_actors=2)
+    world.run()
+    silent = next(iter(world.fakes.there))
+    world.fakes.silent.add(silent)
+    world.supervisor = world.begin()
+    world.run(int(ANSWER_SECONDS) - 1)
+    assert world.fakes.killed == []
+    world.run(10)
+    assert (world.fakes.killed, world.fakes.buried) == ([silent], [silent])
+    assert world.supervisor.describe().running == 2
 
 
 def test_a_supervisor_that_begins_again_goes_on_with_what_there_is() -> None:
