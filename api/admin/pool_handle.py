@@ -20,6 +20,7 @@ from raylog.errors import PoolNotReady, UnknownPool
 POOL_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 120.0
 _LOOK_SECONDS: Final = 0.1
+_AGAIN_SECONDS: Final = 5.0
 
 
 class PoolHandle:
@@ -46,7 +47,9 @@ class PoolHandle:
         from importlib import import_module
 
         with_handler = import_module("raylog.api.pool.consumer_pool").with_handler  # which is above this package
-        return int(self._ask("update", with_handler(self.cluster, self.group_id, handler), timeout=timeout))
+        deadline = time.monotonic() + timeout
+        code = with_handler(self._ask("code", timeout=timeout), handler)
+        return int(self._ask("update", code, timeout=max(0.0, deadline - time.monotonic())))
 
     def scale(self, min_actors: int, max_actors: int, timeout: float = POOL_SECONDS) -> None:
         """Set other bounds. A pool that is halted goes on. InvalidConfig, UnknownPool, PoolNotReady."""
@@ -59,9 +62,14 @@ class PoolHandle:
         """
         deadline = time.monotonic() + timeout
         self._ask("stop", timeout=timeout)
+        asked_at = time.monotonic()
         while self._find() is not None:
-            if time.monotonic() >= deadline:
+            now = time.monotonic()
+            if now >= deadline:
                 raise PoolNotReady(self.group_id, round(timeout * 1000), "its actors have not all ended")
+            if now - asked_at >= _AGAIN_SECONDS:  # its supervisor may have been lost
+                asked_at = now
+                self.begin_stop()
             time.sleep(_LOOK_SECONDS)
 
     def begin_stop(self) -> None:

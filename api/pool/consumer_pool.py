@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -17,8 +18,10 @@ from raylog.api.admin.formation import connect
 from raylog.api.admin.pool_handle import POOL_SECONDS, PoolHandle
 from raylog.api.connection.records import OffsetAndMetadata
 from raylog.api.consumer.consumer_core import check_topics
+from raylog.api.consumer.rules.consumer_options import ConsumerOptions
 from raylog.api.pool.group_offsets import GroupOffsets
 from raylog.api.pool.handlers import check_handler
+from raylog.api.pool.making import make_once
 from raylog.api.pool.on_ray.spec_store import SpecStore
 from raylog.api.pool.on_ray.supervisor_actor import PoolActor
 from raylog.api.pool.rules.pool_options import ARROW, PoolOptions, PoolSpec, parse
@@ -73,7 +76,8 @@ class ConsumerPool(PoolHandle):
         _check_topics_exist(handle, named, options)
         super().__init__(handle.name, group_id)
         code = _pickled(handler, for_consumers)
-        spec = PoolSpec(handle.name, group_id, named, options, code)
+        longest = ConsumerOptions.parse(for_consumers).max_poll_interval_ms / 1000
+        spec = PoolSpec(handle.name, group_id, named, options, code, handler_seconds=longest)
         self._make(handle, spec, begins, reads_committed=for_consumers.get("isolation_level") == "read_committed")
 
     def _make(self, cluster: Cluster, spec: PoolSpec, begins: str, *, reads_committed: bool) -> None:
@@ -82,13 +86,10 @@ class ConsumerPool(PoolHandle):
         offsets = GroupOffsets(cluster, spec, reads_committed=reads_committed)
         if begins == "latest":
             _begin_at_the_end(cluster, offsets, spec)
-        SpecStore(spec.cluster, spec.group_id).save(spec)
-        try:
-            ray.remote(PoolActor).options(**pool_actor_options(spec.cluster, pool_name(spec.group_id))).remote(
-                spec.cluster, spec.group_id, reads_committed
-            )
-        except ValueError as error:  # another program was quicker
-            raise PoolExists(self.group_id) from error
+        making = uuid.uuid4().hex
+        supervisor = ray.remote(PoolActor).options(**pool_actor_options(spec.cluster, pool_name(spec.group_id)))
+        store = SpecStore(spec.cluster, spec.group_id, making)
+        make_once(spec, store, lambda: supervisor.remote(spec.cluster, spec.group_id, making, reads_committed))
         self._await_first_answer()
 
     def _await_first_answer(self) -> None:
@@ -103,13 +104,10 @@ class ConsumerPool(PoolHandle):
                 return
 
 
-def with_handler(cluster: str, group_id: str, handler: Any) -> bytes:
-    """Return the code of a pool with another handler, and the options that its consumers have. UnknownPool."""
+def with_handler(code: bytes, handler: Any) -> bytes:
+    """Return the code of a pool with another handler, and the options that its consumers have."""
     check_handler(handler)
-    spec = SpecStore(cluster, group_id).load()
-    if spec is None:
-        raise UnknownPool(group_id)
-    _, for_consumers = cloudpickle.loads(spec.code)
+    _, for_consumers = cloudpickle.loads(code)
     return _pickled(handler, for_consumers)
 
 

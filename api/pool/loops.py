@@ -38,11 +38,6 @@ class WorkerLoops:
         self._hands, self._meter, self._backoff = hands, meter, backoff
         self._options = ConsumerOptions.parse(consumer)
 
-    @property
-    def longest_seconds(self) -> float:
-        """The time that a handler may take before its partitions go to others."""
-        return self._options.max_poll_interval_ms / 1000
-
     @contextmanager
     def open(self, handler: Handler, pause: Callable[[float], bool]) -> Iterator[Loop]:
         """Open a loop, and close it behind the block. It raises what clients raise."""

@@ -19,8 +19,11 @@ from raylog.api.cli.terminal.output import (
     show_one,
     show_table,
 )
+from raylog.errors import UnknownPool
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from raylog.api.admin.rules.pool_descriptions import PoolDescription
 
 _NODE_DIGITS = 8
@@ -38,7 +41,7 @@ def pool() -> None:
 @click.pass_obj
 def list_pools(session: Session, output_format: str) -> None:
     """Group, state, actors and lag of all pools."""
-    found = [each.describe(session.timeout) for each in session.cluster.pools()]
+    found = list(_described(session))
     if output_format == JSON:
         show_json([_summary(each) for each in found])
         return
@@ -104,6 +107,14 @@ def stop(session: Session, names: tuple[str, ...], output_format: str) -> None:
 
 
 # --- how ----------------------------------------------------------------------------------------------------------
+
+
+def _described(session: Session) -> Iterator[PoolDescription]:
+    for each in session.cluster.pools():
+        try:
+            yield each.describe(session.timeout)
+        except UnknownPool:
+            continue  # it has ended meanwhile
 
 
 def _summary(each: PoolDescription) -> dict[str, Any]:

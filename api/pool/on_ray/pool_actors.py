@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, Final
 
 import ray
@@ -21,7 +22,8 @@ from ray.util import list_named_actors
 from raylog.actors.protocol.actor_names import namespace, pool_actor_name, pool_worker_of
 from raylog.api.admin.cluster import Cluster
 from raylog.api.pool.loops import client_id, transactional_id
-from raylog.api.pool.on_ray.nodes_wish import NodesWish
+from raylog.api.pool.nodes_wish import NodesWish
+from raylog.api.pool.on_ray.shared_wishes import tell_wish
 from raylog.api.pool.on_ray.worker_actor import PoolWorkerActor
 from raylog.api.pool.rules.pool_options import PoolSpec
 from raylog.api.pool.supervisor import Gone
@@ -42,7 +44,7 @@ class ActorsOnRay:
         self._namespace = namespace(cluster)
         self._handles: dict[str, Any] = {}
         self._asked: dict[str, Any] = {}  # reports that are awaited
-        self._wish = NodesWish(cluster, group_id)
+        self._wish = NodesWish(partial(tell_wish, cluster, group_id))
 
     def names(self) -> Collection[str]:
         found = list_named_actors(all_namespaces=True)

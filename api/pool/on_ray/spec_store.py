@@ -1,5 +1,7 @@
 """The spec of a pool in Ray's control store: where a supervisor that is started again finds it.
 
+Two programs may make a pool of one name at once, and one of them is refused. So each making has a key of its own.
+
 A pool is a program on this Ray, so it lasts as long as Ray's own table of actors does, and goes with it. Nothing of the
 log is kept there (rule 32). Each value begins with its version.
 """
@@ -18,10 +20,10 @@ _VERSION: Final = b"\x01"
 
 
 class SpecStore:
-    """The place of one pool's spec."""
+    """The place of one pool's spec. `making`: what tells this making of it from others."""
 
-    def __init__(self, cluster: str, group_id: str) -> None:
-        self._key = f"pool/{cluster}/{group_id}".encode()
+    def __init__(self, cluster: str, group_id: str, making: str) -> None:
+        self._key = f"pool/{cluster}/{group_id}/{making}".encode()
 
     def load(self) -> PoolSpec | None:
         """None: there is none, or none that this version of raylog reads."""

@@ -40,10 +40,10 @@ _log = logging.getLogger(__name__)
 class PoolActor:
     """The actor, made by `raylog.ConsumerPool`. Its core is `Supervisor`, on a thread of its own."""
 
-    def __init__(self, cluster: str, group_id: str, reads_committed: bool) -> None:
+    def __init__(self, cluster: str, group_id: str, making: str, reads_committed: bool) -> None:
         logging.getLogger("raylog").setLevel(logging.INFO)
         self._cluster, self._group_id = cluster, group_id
-        store = SpecStore(cluster, group_id)
+        store = SpecStore(cluster, group_id, making)
         spec = store.load()
         if spec is None:
             _log.warning("The pool of group %r has ended: there is no spec of it.", group_id)
@@ -61,6 +61,9 @@ class PoolActor:
 
     def describe(self) -> PoolDescription:
         return self._core.describe()
+
+    def code(self) -> bytes:
+        return self._core.code()
 
     def update(self, code: bytes) -> int:
         return self._core.update(code)

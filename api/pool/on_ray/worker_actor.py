@@ -14,15 +14,14 @@ from random import Random
 from typing import Any, Final
 
 import ray
-from ray import cloudpickle
 from ray.exceptions import RayError
 
 from raylog.actors.kernel.backoff import Backoff
 from raylog.actors.on_ray.actor_exit import end_process
 from raylog.actors.protocol.actor_names import namespace, pool_name
 from raylog.api.pool.careful_hands import CarefulHands
-from raylog.api.pool.handlers import Handler
 from raylog.api.pool.loops import WorkerLoops
+from raylog.api.pool.pickled_handler import PickledHandler
 from raylog.api.pool.rules.poison import Place
 from raylog.api.pool.rules.pool_options import PoolSpec
 from raylog.api.pool.work_meter import WorkMeter
@@ -43,18 +42,13 @@ class PoolWorkerActor:
         logging.getLogger("raylog").setLevel(logging.INFO)
         self._name, self._spec = name, spec
         self._asked_at = time.monotonic()
-        handler, options, unreadable = _read(spec.code)
         hands, meter = CarefulHands(self._tell), WorkMeter(time.monotonic)
         retries = Backoff(spec.options.retry_pause_ms / 1000, spec.options.longest_retry_pause_ms / 1000, Random())
-        loops = WorkerLoops(name, spec, options, hands, meter, retries)
-
-        def make() -> Handler:
-            if unreadable is not None:
-                raise unreadable
-            return Handler(handler)
-
         pauses = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, Random())
-        self._worker = Worker(name, spec.version, make, loops.open, hands, meter, pauses, loops.longest_seconds)
+        code = PickledHandler(
+            spec.code, lambda options: WorkerLoops(name, spec, options, hands, meter, retries).open
+        )
+        self._worker = Worker(name, spec.version, code.make, code.open, hands, meter, pauses, spec.handler_seconds)
         self._worker.report(orders)
         self._node = ray.get_runtime_context().get_node_id()
         threading.Thread(target=self._worker.run, name=f"raylog {name}", daemon=True).start()
@@ -101,13 +95,3 @@ class PoolWorkerActor:
         while not self._worker.is_over and time.monotonic() < deadline:
             time.sleep(_TELL_SECONDS / 10)
         end_process()
-
-
-def _read(code: bytes) -> tuple[Any, dict[str, Any], Exception | None]:
-    """Return the handler and the options of its consumer, or why they cannot be read."""
-    try:
-        handler, options = cloudpickle.loads(code)
-    except Exception as error:  # noqa: BLE001 (whatever: a module of the user's is not there, say)
-        _log.exception("The handler cannot be read.")
-        return None, {}, error
-    return handler, options, None

@@ -313,8 +313,11 @@ class FakePool:
         self.problem = problem
         self.bounds = (0, 10)
         self.is_stopped = False
+        self.has_ended = False
 
     def describe(self, timeout: float = 1) -> PoolDescription:
+        if self.has_ended:
+            raise UnknownPool(self.group_id)
         actor = PoolActorDescription(f"{self.group_id}-0123abcd", "running", 3, "0af3", 4711, 2, 1_000, "")
         return PoolDescription(
             self.group_id, ("clicks",), "running", *self.bounds, 2, "why", 5, 1.5, None, 3, 1_000, 2, 1, 0,

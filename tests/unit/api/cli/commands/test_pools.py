@@ -24,6 +24,13 @@ def test_pools_are_listed_and_described() -> None:
     assert (found["running"], found["actor_rate"], found["actors"][0]["phase"]) == (1, -1, "running")
 
 
+def test_a_pool_that_ends_meanwhile_is_left_out_of_the_list() -> None:
+    cluster = with_pool()
+    cluster.fake_pools["pricing"] = FakePool("pricing")
+    cluster.fake_pools["pricing"].has_ended = True
+    assert [each["group"] for each in run_json(cluster, "pool", "list")] == ["billing"]
+
+
 def test_bounds_that_are_not_named_stay() -> None:
     cluster = with_pool()
     assert run_json(cluster, "pool", "scale", "billing", "--max", "20") == {
