@@ -8,7 +8,9 @@ What must stay true:
   stops or is halted, and what is poison. All else it is told by actors and brokers. So a supervisor that is started
   again goes on with the actors that are there.
 - A request is carried out by the next step; only the store is written at once, before the request is answered.
-- An actor that may work is asked to go before it is killed, also one that was there before and has not answered yet.
+- An actor that is spare and may have work in hand is asked to go, also one that this supervisor has found and that has
+  not answered yet. Only one that is overdue is killed.
+- Once the store is cleared nothing is saved there: requests may still come in before the process has ended.
 - Without offsets nothing is decided anew: actors that die are replaced, and the number stays.
 - An actor that nobody has asked to go counts as a death.
 - An actor that has ended without leaving its group is removed from it, once its process is gone.
@@ -178,7 +180,8 @@ class Supervisor:
         return self._is_over
 
     def _keep(self, spec: PoolSpec) -> None:
-        self._store.save(spec)
+        if not self._is_over:
+            self._store.save(spec)
         self._spec = spec
 
     # --- a step ---------------------------------------------------------------------------------------------------
@@ -193,8 +196,9 @@ class Supervisor:
         self._act(wanted, now)
         self._shown = self._description()
         if self._spec.is_stopping and not self._known:
-            self._store.clear()
-            self._is_over = True
+            with self._lock:
+                self._store.clear()
+                self._is_over = True
 
     def _orders(self, now: float) -> Orders:
         return Orders(self._suspicion.is_careful(now), self._suspicion.poison)

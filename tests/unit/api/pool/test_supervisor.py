@@ -374,6 +374,8 @@ def test_a_stop_ends_all_and_clears_the_store() -> None:
     world.run()
     assert bool(world.supervisor.is_over)
     assert (world.fakes.there, world.store.spec) == ({}, None)
+    world.supervisor.stop()
+    assert world.store.spec is None, "it is asked again while its process ends"
 
 
 def test_other_bounds_hold_from_the_next_step_on() -> None:
