@@ -5,7 +5,7 @@ What must stay true:
   the log; so does a request that fails, because there is no answer to say it in. Many such clients do not fill the log.
 - A client that does not take its answers is not asked for more: its requests wait, and then its socket is not read.
 - What it holds counts in its account, and more is read or begun only where there is room (`connection_memory.py`).
-- A client that has not said who it is, where it has to, sends small requests only, and not for long.
+- A client that has not said who it is, where it has to, sends few and small requests only, and not for long.
 - A connection that is over serves nothing and writes nothing, and what is under way for it is cancelled.
 - Produce and Fetch begin in the moment in which they arrive, and are answered in that in which they are served. What is
   served at once is answered in the next turn of the loop: a client that sends a thousand such requests has a turn for
@@ -33,6 +33,7 @@ from raylog.storage.format.record_batch import Bytes
 _PRODUCE: Final = 0
 _PROMPT: Final = frozenset({_PRODUCE, 1})  # Fetch
 _ADMISSION_SECONDS: Final = 30.0
+_READ_BEFORE_ADMISSION: Final = 1024  # at once: what is kept of tiny requests is forty times as much
 _of_clients: Final = RareLog(logging.getLogger(__name__))
 
 # A request with its frame: the message begins at `header.end`. The parts of the answer's frame; None if there is none.
@@ -61,9 +62,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._serve = serve
         self._when_over = when_over
         self._is_admitted = is_admitted
-        self._frames = RequestFrames(shared, MOST_REQUEST_BYTES if is_admitted() else MOST_BEFORE_ADMISSION)
         self._admission: asyncio.TimerHandle | None = None
-        self._order: RequestOrder[_Request] = RequestOrder(most_bytes)
+        self._most_bytes = most_bytes
+        self._frames = RequestFrames(shared, MOST_BEFORE_ADMISSION)
+        self._order: RequestOrder[_Request] = RequestOrder(min(most_bytes, MOST_BEFORE_ADMISSION))
+        if is_admitted():
+            self._let_send_much()
         self._memory = ConnectionMemory(loop, account, self._go_on)
         self._under_way: dict[asyncio.Future[None], None] = {}  # an empty set is larger, and there are many
         self._transport: asyncio.Transport | None = None
@@ -113,7 +117,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._admission = self._loop.call_later(_ADMISSION_SECONDS, self._end_stranger)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the loop's guess; the frames know better)
-        return self._frames.get_buffer(self._memory.most_read)
+        most_read = self._memory.most_read if self._admission is None else _READ_BEFORE_ADMISSION
+        return self._frames.get_buffer(most_read)
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None:
@@ -198,8 +203,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._admission is not None and self._is_admitted():
             self._admission.cancel()
             self._admission = None
-            self._frames.most_bytes = MOST_REQUEST_BYTES
+            self._let_send_much()
         self._memory.is_answered()
+
+    def _let_send_much(self) -> None:
+        self._frames.most_bytes, self._order.most_bytes = MOST_REQUEST_BYTES, self._most_bytes
 
     def _done(self, work: asyncio.Future[None]) -> None:
         self._under_way.pop(work, None)

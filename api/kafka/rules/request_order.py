@@ -42,10 +42,10 @@ class Turn(Generic[Request]):
 class RequestOrder(Generic[Request]):
     """The requests of one connection that have not been answered."""
 
-    __slots__ = ("_first", "_last", "_may_overlap", "_most_bytes", "_under_way", "_waiting", "bytes_held")
+    __slots__ = ("_first", "_last", "_may_overlap", "_under_way", "_waiting", "bytes_held", "most_bytes")
 
     def __init__(self, most_bytes: int = DEFAULT_MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._first: Turn[Request] | None = None  # of those that are not taken
         self._waiting: Turn[Request] | None = None  # the first of those that have not begun
         self._last: Turn[Request] | None = None
@@ -70,7 +70,7 @@ class RequestOrder(Generic[Request]):
     @property
     def is_full(self) -> bool:
         """Whether the connection is not to be read before some answers have gone out."""
-        return self.bytes_held > self._most_bytes
+        return self.bytes_held > self.most_bytes
 
     def arrived(self, request: Request, size: int, *, may_overlap: bool = False) -> None:
         """Take a request of so many bytes. `may_overlap`: beside others that may too."""

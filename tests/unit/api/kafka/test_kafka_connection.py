@@ -16,6 +16,7 @@ from raylog.api.kafka import kafka_connection
 from raylog.api.kafka.kafka_connection import KafkaConnection
 from raylog.api.kafka.protocol.codecs import RequestHeader, request_frame
 from raylog.api.kafka.protocol.message_types import message_type
+from raylog.api.kafka.request_frames import MOST_BEFORE_ADMISSION
 from raylog.api.kafka.rules.memory_budget import MemoryBudget
 from raylog.errors import NotLeader
 
@@ -324,6 +325,24 @@ async def test_a_client_that_has_not_said_who_it_is_sends_small_requests_only() 
     await known.arrive(produce(2, 70_000))
     assert sorted(known.held) == [2]
     assert known.clock.timers == []
+
+
+@runs
+async def test_a_client_that_has_not_said_who_it_is_has_few_requests_waiting() -> None:
+    stranger = Gateway(1_000_000, is_admitted=False)
+    tiny = b"".join(fetch(number) for number in range(10_000))
+    while stranger.is_read() and tiny:
+        room = len(stranger.connection.get_buffer(-1))
+        await stranger.arrive(tiny[:room])
+        tiny = tiny[room:]
+    assert tiny
+    assert stranger.connection.bytes_held < 2 * MOST_BEFORE_ADMISSION
+    assert stranger.budget.held < 2 * MOST_BEFORE_ADMISSION
+    stranger.is_admitted = True
+    await stranger.answer(0)
+    assert stranger.is_read()
+    await stranger.arrive(tiny[: len(stranger.connection.get_buffer(-1))])  # the rest of one
+    assert len(stranger.connection.get_buffer(-1)) > 4_000
 
 
 @runs

@@ -63,6 +63,14 @@ def test_a_connection_is_full_until_answers_have_gone_out() -> None:
     assert not order.is_full
 
 
+def test_its_bound_may_be_raised() -> None:
+    order: RequestOrder[str] = RequestOrder(most_bytes=1_000)
+    order.arrived("first", 1_000)
+    assert order.is_full
+    order.most_bytes = 10_000
+    assert not order.is_full
+
+
 def test_many_small_requests_fill_it_too() -> None:
     order: RequestOrder[int] = RequestOrder(most_bytes=100_000)
     for number in range(1_000):
