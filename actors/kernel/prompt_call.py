@@ -50,12 +50,14 @@ class PromptCall(asyncio.Future[_T]):
         except asyncio.CancelledError:
             super().cancel()
         except Exception as failure:  # noqa: BLE001 (whoever waits for this is told)
-            self.set_exception(failure)
+            # This frame has `self`: a traceback with it would keep both, and all that waits, until the next collection.
+            self.set_exception(failure.with_traceback(failure.__traceback__ and failure.__traceback__.tb_next))
         else:
             self._awaited = awaited
             if awaited is None:  # it only lets others have a turn
                 self.get_loop().call_soon(self._go_on)
             else:
+                awaited._asyncio_future_blocking = False  # as a task does: else nobody else could wait for it
                 awaited.add_done_callback(self._go_on)
                 if self._is_cancelled and awaited.cancel():
                     self._is_cancelled = False
@@ -74,7 +76,7 @@ async def all_of(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
         return [await works[0]]
     calls = [PromptCall(work) for work in works]
     try:
-        return [await call for call in calls]
+        return [await calls[place] for place in range(len(calls))]
     finally:
-        for call in calls:
-            call.cancel()
+        while calls:  # no variable names a call: the traceback of one that failed has this frame
+            calls.pop().cancel()

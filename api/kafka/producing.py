@@ -110,7 +110,10 @@ class Producing:
         size = sum(len(batch.records or b"") for batch in batches)
         for outcome in await self._unanswered.finish(PromptCall(appending), size):
             if isinstance(outcome, RaylogError):
-                raise outcome
+                try:
+                    raise outcome
+                finally:
+                    del outcome  # its traceback has this frame, which must not have it
         return None
 
     def _place(self, batch: _Batch) -> tuple[TopicView, PartitionLeader]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import traceback
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -38,6 +41,10 @@ class Work:
 
     def call(self, name: str) -> PromptCall[str]:
         return PromptCall(self.of(name), lambda _: self.over.append(name))
+
+
+class _Failure(Exception):
+    pass
 
 
 async def _at_once() -> str:
@@ -146,3 +153,37 @@ async def test_an_error_of_one_ends_all() -> None:
         await together
     await asyncio.sleep(0)
     assert sorted(work.done[3:]) == ["a ends", "b ends", "c ends"]
+
+
+@runs
+async def test_two_may_wait_for_one_future() -> None:
+    gate: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def wait() -> str:
+        return await gate
+
+    calls = [PromptCall(wait()), PromptCall(wait())]
+    task = asyncio.ensure_future(wait())
+    await asyncio.sleep(0)
+    assert not any(call.done() for call in calls)
+    gate.set_result("open")
+    assert [await each for each in (*calls, task)] == ["open"] * 3
+
+
+@runs
+async def test_what_has_failed_is_not_kept_by_its_own_traceback() -> None:
+    async def fail() -> str:
+        raise _Failure
+
+    def failed(together: bool) -> weakref.ref[_Failure]:
+        call: PromptCall[Any] = PromptCall(all_of([fail(), _at_once()]) if together else fail())
+        error = call.exception()
+        assert isinstance(error, _Failure)
+        assert "in fail" in "".join(traceback.format_exception(error))
+        return weakref.ref(error)
+
+    gc.disable()
+    try:
+        assert [failed(together)() for together in (False, True)] == [None, None]
+    finally:
+        gc.enable()
