@@ -7,6 +7,8 @@ What must stay true:
   process serves at the same address within seconds, and clients that know it wait for that.
 - A broker that has no gateway, and never had one, does nothing here.
 - Nothing is reported before this broker knows what the log says: a gateway outlives its broker's process.
+- A gateway hears of each change when this broker does, also while the controller is asked. What a congested stream
+  refuses is told later; otherwise the gateway would go on admitting a user who was deleted.
 """
 
 from __future__ import annotations
@@ -65,6 +67,7 @@ class GatewayRegistration:
         self._users: tuple[Stream, UsersPassedOn] | None = None  # to whom they are told
         self._news = asyncio.Event()
         self._is_reporting = False
+        self._tells_again = False
 
     @property
     def stream(self) -> Stream | None:
@@ -85,6 +88,9 @@ class GatewayRegistration:
 
     def changed(self) -> None:
         """Act on what the log says now."""
+        state = self._known()
+        if state is not None:
+            self._tell_gateway(state)
         self._news.set()
         if not self._is_reporting and (self._address or self._known_address()):
             self._is_reporting = True
@@ -103,13 +109,10 @@ class GatewayRegistration:
     async def _report_for_ever(self) -> None:
         while True:
             self._news.clear()
-            state = self._known()
-            if state is not None:
-                self._tell_gateway(state)
-                if self._is_news():
-                    await self._report()
-                    continue
-            await self._wait_for_news()
+            if self._known() is not None and self._is_news():
+                await self._report()
+            else:
+                await self._wait_for_news()
 
     def _ended(self, stream: Stream) -> None:
         if self._process.stream is None or self._process.stream is stream:
@@ -117,15 +120,25 @@ class GatewayRegistration:
             self._news.set()
 
     def _tell_gateway(self, state: ClusterState) -> None:
-        if self._process.stream is None:
+        stream, is_refused = self._process.stream, False
+        if stream is None:
             return
         gateways = gateways_of(state)
         if gateways != self._told:
-            self._told = gateways
-            self._process.tell(GatewaysServe(gateways))
-        if self._users is not None and self._users[0] is self._process.stream:
-            for change in self._users[1].news(state.security):
-                self._process.tell(change)
+            is_refused = not self._process.tell(GatewaysServe(gateways))
+            self._told = None if is_refused else gateways
+        users = self._users[1].news(state.security) if self._users is not None and self._users[0] is stream else ()
+        if not all(map(self._process.tell, users)):
+            is_refused = True
+            self._users = stream, UsersPassedOn()  # all of them anew
+        if is_refused and not self._tells_again:
+            self._tells_again = True
+            self._tasks.start(self._tell_again())
+
+    async def _tell_again(self) -> None:
+        await asyncio.sleep(_RETRY_SECONDS)
+        self._tells_again = False
+        self.changed()
 
     def _is_news(self) -> bool:
         if self._known_address() == self._address:

@@ -46,13 +46,19 @@ class ProcessWatch:
         self._pid, self._stream = pid, stream
         self._tasks.start(self._watch(pid, stream))
 
-    def tell(self, message: Message) -> None:
-        """Send a message, where there is a process. One that is just ending misses it."""
-        if self.stream is not None:
-            try:
-                self.stream.send(message)
-            except StreamError as error:
-                _log.info("The %s was not told %s: %s", self._name, type(message).__name__, error)
+    def tell(self, message: Message) -> bool:
+        """Send a message. Return whether it was sent: there is a process, and its stream is not congested.
+
+        A process that is just ending misses it.
+        """
+        if self.stream is None:
+            return False
+        try:
+            self.stream.send(message)
+        except StreamError as error:
+            _log.info("The %s was not told %s: %s", self._name, type(message).__name__, error)
+            return False
+        return True
 
     async def stop(self) -> None:
         """Let it end; kill it if it takes long."""

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from raylog.actors.cluster.state import ClusterState
 from raylog.actors.kernel.stream_interface import Answer, Request
-from raylog.actors.protocol.gateway_messages import GatewayHello, GatewaysServe, NamedGateway, StopGateway
-from raylog.errors import StreamError
+from raylog.actors.protocol.gateway_messages import (
+    FollowUsers,
+    GatewayHello,
+    GatewaysServe,
+    NamedGateway,
+    StopGateway,
+    UsersChanged,
+)
+from raylog.errors import StreamError, TooManyBytesInFlight
 from tests.simulator.world.machines import Process, SimEnvironment
 from tests.simulator.world.world import World
 from tests.unit.actors.control_cluster import CALM, ControlCluster
+from tests.unit.actors.security.examples import credential
 
 
 @pytest.fixture
@@ -30,6 +39,7 @@ class Gateway:
 
     def __init__(self, cluster: ControlCluster, broker_id: int, address: str) -> None:
         self.serve: list[tuple[NamedGateway, ...]] = []
+        self.users: set[str] = set()
         self.is_stopped = False
         self._cluster = cluster
         self._broker_id = broker_id
@@ -42,6 +52,7 @@ class Gateway:
                 endpoint = self._cluster.brokers[self._broker_id].endpoints[0]
                 stream = await env.dial(endpoint, "gateway", self._handle)
                 await stream.request(GatewayHello(self.process.pid, self._address), timeout=5.0)
+                await stream.request(FollowUsers(), timeout=5.0)
                 await stream.closed
             except StreamError:
                 pass  # its broker is away
@@ -50,9 +61,17 @@ class Gateway:
     def _handle(self, request: Request) -> Answer:
         if isinstance(request.message, GatewaysServe):
             self.serve.append(request.message.gateways)
+        elif isinstance(request.message, UsersChanged):
+            self._hear_of(request.message)
         elif isinstance(request.message, StopGateway):
             self.is_stopped = True
         return None
+
+    def _hear_of(self, told: UsersChanged) -> None:
+        if told.is_first:
+            self.users.clear()
+        self.users |= {each.user for each in told.keys}
+        self.users -= {user for user, _ in told.removed}
 
 
 def known(cluster: ControlCluster, broker_id: int) -> list[str]:
@@ -124,3 +143,43 @@ def test_a_snapshot_has_the_gateways(cluster: ControlCluster) -> None:
     for offset, record in enumerate(state.to_records()):
         again.apply(record, offset)
     assert again.brokers == state.brokers
+
+
+def test_what_a_stream_refuses_is_told_later(cluster: ControlCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.ask(cluster.admin.security.create_user("ann", [credential("ann")]))
+    gateway = Gateway(cluster, 1, "10.0.0.1:9092")
+    cluster.until(lambda: gateway.users == {"ann"})
+    stream = cluster.brokers[1]._gateway.stream
+
+    def refuse(message: Any) -> None:
+        raise TooManyBytesInFlight(1, 2, 3)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "send", refuse)
+        cluster.ask(cluster.admin.security.delete_user("ann"))
+        Gateway(cluster, 2, "10.0.0.2:9092")
+        cluster.until(lambda: known(cluster, 2) == ["10.0.0.2:9092"] * 3)
+        cluster.world.run_for(5.0)
+    assert gateway.users == {"ann"}
+    cluster.world.run_for(2.0)
+    assert not gateway.users
+    assert [each.broker_id for each in gateway.serve[-1]] == [1, 2]
+
+
+def test_a_gateway_hears_of_users_while_the_controller_is_asked(
+    cluster: ControlCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registration = cluster.brokers[1]._gateway
+    asked: list[Any] = []
+
+    def never(message: Any) -> asyncio.Future[Any]:
+        asked.append(message)
+        return asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(registration, "_ask", never)
+    gateway = Gateway(cluster, 1, "10.0.0.1:9092")
+    cluster.until(lambda: bool(asked))
+    cluster.ask(cluster.admin.security.create_user("ann", [credential("ann")]))
+    cluster.world.run_for(1.0)
+    assert gateway.users == {"ann"}
+    assert len(asked) == 1
