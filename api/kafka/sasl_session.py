@@ -6,8 +6,10 @@
 
 What must stay true:
 - Nothing but ApiVersions, SaslHandshake and SaslAuthenticate is served before `user` is set.
-- A user who is deleted is served no further request.
-- A password that a client tells (PLAIN) is hashed beside the loop, a few at once, and kept nowhere.
+- A user who is deleted, created again or given another password is served no further request, also where that happens
+  during the proof. So each request looks whether the credential of the proof still holds.
+- A password that a client tells (PLAIN) is hashed beside the loop, a few at once, and kept nowhere. The hashing goes on
+  when the client hangs up, and so does its place among the few.
 - A refusal comes late, so that guessing is slow.
 """
 
@@ -21,10 +23,11 @@ from typing import Any, Final
 from raylog.actors.kernel.rare_log import RareLog
 from raylog.actors.protocol.gateway_messages import UsersChanged
 from raylog.actors.protocol.security_names import SCRAM_MECHANISMS
+from raylog.actors.protocol.security_records import ScramCredential
 from raylog.api.kafka.protocol.error_codes import ErrorCode
 from raylog.api.kafka.protocol.message_types import message_type
 from raylog.api.kafka.rules.known_users import KnownUsers
-from raylog.api.kafka.rules.scram_exchange import ScramExchange, check_password, plain_message
+from raylog.api.kafka.rules.scram_exchange import NOT_PROVED, ScramExchange, check_password, plain_message
 from raylog.errors import SaslRefused
 
 HANDSHAKE_KEY: Final = 17
@@ -47,8 +50,8 @@ class Sasl:
     ) -> None:
         self.users = users
         self.known = asyncio.Event()  # all users were told once
-        self.off_loop = off_loop
-        self.hashing = asyncio.Semaphore(_AT_ONCE)
+        self._off_loop = off_loop
+        self._turns = asyncio.Semaphore(_AT_ONCE)
         self._draw = draw
 
     def apply(self, told: UsersChanged) -> None:
@@ -57,28 +60,40 @@ class Sasl:
         if told.is_whole:
             self.known.set()
 
+    async def check(self, credential: ScramCredential, password: str) -> None:
+        """Check a password, in its turn. If this is cancelled, the hashing goes on to its end. SaslRefused."""
+        await self._turns.acquire()
+        checking = asyncio.ensure_future(self._off_loop(lambda: check_password(credential, password)))
+        checking.add_done_callback(lambda _: self._turns.release())
+        await asyncio.shield(checking)
+
     def nonce(self) -> str:
         """Return a text that nobody can guess."""
         return "".join(f"{self._draw():08x}" for _ in range(_NONCE_DRAWS))
 
 
 class SaslSession:
-    """One connection. `user`: who it is, once that is proved."""
+    """One connection."""
 
     def __init__(self, sasl: Sasl) -> None:
-        self.user: str | None = None
         self._sasl = sasl
+        self._proved: ScramCredential | None = None  # what its proof was checked by
         self._mechanism = ""
         self._claimed = ""  # who it says it is
         self._exchange: ScramExchange | None = None
         self._has_failed = False
 
+    @property
+    def user(self) -> str | None:
+        """The user that the client has proved to be; None: it has not."""
+        return None if self._proved is None else self._proved.user
+
     def may_ask(self, api_key: int) -> bool:
         """Return whether a request is served now, which is none of ApiVersions."""
         if self._has_failed:
             return False
-        if self.user is not None:
-            return self._sasl.users.has(self.user)
+        if self._proved is not None:
+            return self._sasl.users.holds(self._proved)
         return api_key in (HANDSHAKE_KEY, AUTHENTICATE_KEY)
 
     async def handshake(self, request: Any) -> Any:
@@ -95,7 +110,7 @@ class SaslSession:
     async def authenticate(self, request: Any) -> Any:
         """Take the next message of the exchange."""
         answer = message_type("SaslAuthenticateResponse")
-        if not self._mechanism or self.user is not None:
+        if not self._mechanism or self._proved is not None:
             code = self._fail(ErrorCode.ILLEGAL_SASL_STATE)
             return answer(error_code=code, error_message="SaslHandshake comes first, and once.", auth_bytes=b"")
         try:
@@ -110,7 +125,7 @@ class SaslSession:
 
     async def _next(self, message: bytes) -> bytes:
         if self._mechanism == PLAIN:
-            self.user = await self._plain(message)
+            self._admit(await self._plain(message))
             return b""
         if self._exchange is None:
             self._exchange = ScramExchange(
@@ -122,16 +137,20 @@ class SaslSession:
             self._claimed = self._exchange.user[:_MOST_SHOWN]
             return challenge
         told = self._exchange.final(message)
-        self.user = self._exchange.user
+        self._admit(self._exchange.credential)
         return told
 
-    async def _plain(self, message: bytes) -> str:
+    def _admit(self, credential: ScramCredential) -> None:
+        if not self._sasl.users.holds(credential):  # it has changed since it was looked up
+            raise SaslRefused(NOT_PROVED)
+        self._proved = credential
+
+    async def _plain(self, message: bytes) -> ScramCredential:
         user, password = plain_message(message)
         self._claimed = user[:_MOST_SHOWN]
         credential = self._sasl.users.any_credential_of(user)
-        async with self._sasl.hashing:
-            await self._sasl.off_loop(lambda: check_password(credential, password))
-        return user
+        await self._sasl.check(credential, password)
+        return credential
 
     async def _until_known(self) -> None:
         try:

@@ -12,6 +12,7 @@ pytest.importorskip("kafka", reason="the extra `kafka` is not installed")
 
 from raylog.actors.protocol.gateway_spec import SASL_PLAINTEXT
 from raylog.actors.protocol.security_names import SCRAM_MECHANISMS
+from raylog.actors.security.scram_credentials import SALT_BYTES, new_credential
 from raylog.api.kafka.protocol.api_versions import SERVED
 from raylog.api.kafka.protocol.error_codes import ErrorCode
 from raylog.errors import KafkaProtocolError
@@ -153,10 +154,16 @@ def test_users_come_change_and_go_while_it_serves(gateway: BesideBroker, cluster
     change(cluster, "alter_user", "bob", [credential("bob", password="two")])
     assert by_scram(gateway, "SCRAM-SHA-256", "bob", "one")[1] == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert by_scram(gateway, "SCRAM-SHA-256", "bob", "two")[1] == ErrorCode.NONE
-    assert is_served(gateway, before)
-    change(cluster, "delete_user", "bob")
     assert not is_served(gateway, before)
+    told, again = begun(gateway, "PLAIN"), begun(gateway, "PLAIN")
+    for client in (told, again):
+        assert authenticate(gateway, client, b"\0bob\0two").error_code == ErrorCode.NONE
+    assert is_served(gateway, told)
+    change(cluster, "delete_user", "bob")
+    assert not is_served(gateway, told)
     assert by_scram(gateway, "SCRAM-SHA-256", "bob", "two")[1] == ErrorCode.SASL_AUTHENTICATION_FAILED
+    change(cluster, "create_user", "bob", [new_credential("bob", "SCRAM-SHA-256", "two", b"t" * SALT_BYTES, 4096)])
+    assert not is_served(gateway, again)
 
 
 def test_another_process_in_its_place_hears_of_all_users(gateway: BesideBroker, cluster: SimulatedCluster) -> None:

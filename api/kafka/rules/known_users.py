@@ -31,9 +31,9 @@ class KnownUsers:
         if told.is_whole and self._coming is not None:
             self._held, self._coming = self._coming, None
 
-    def has(self, user: str) -> bool:
-        """Return whether there is such a user."""
-        return any((user, mechanism) in self._held for mechanism in SCRAM_MECHANISMS)
+    def holds(self, credential: ScramCredential) -> bool:
+        """Return whether this is what its user is checked by now. One that is created again has another salt."""
+        return self._held.get((credential.user, credential.mechanism)) == credential
 
     def credential_of(self, user: str, mechanism: str) -> ScramCredential:
         """Return what a user's proof is checked by. Of an unknown one it is made up, so that no proof fits."""

@@ -29,7 +29,7 @@ from raylog.errors import SaslRefused
 _FIRST: Final = re.compile(r"([ny],(?:a=([^,]*))?,)(n=([^,]+),r=([\x21-\x2b\x2d-\x7e]+))")
 _FINAL: Final = re.compile(r"(c=([A-Za-z0-9+/=]+),r=([\x21-\x2b\x2d-\x7e]+)),p=([A-Za-z0-9+/=]+)")
 _ESCAPED: Final = re.compile("=(2C|3D)?")
-_FAILED: Final = "the user is unknown, or the password is wrong"
+NOT_PROVED: Final = "the user is unknown, or the password is wrong"
 
 
 class ScramExchange:
@@ -43,6 +43,12 @@ class ScramExchange:
         self._header = ""
         self._so_far = ""
         self._credential: ScramCredential | None = None
+
+    @property
+    def credential(self) -> ScramCredential:
+        """The keys that the client is checked by, once its first message was taken."""
+        assert self._credential is not None
+        return self._credential
 
     def first(self, message: bytes) -> bytes:
         """Return the answer to the client's first message. SaslRefused."""
@@ -71,10 +77,10 @@ class ScramExchange:
         signature = hmac.digest(self._credential.stored_key, told, self._hash)
         given = _decoded(proof)
         if len(given) != len(signature):
-            raise SaslRefused(_FAILED)
+            raise SaslRefused(NOT_PROVED)
         client_key = bytes(a ^ b for a, b in zip(given, signature, strict=True))
         if not hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), self._credential.stored_key):
-            raise SaslRefused(_FAILED)
+            raise SaslRefused(NOT_PROVED)
         return b"v=" + base64.b64encode(hmac.digest(self._credential.server_key, told, self._hash))
 
 
@@ -95,7 +101,7 @@ def check_password(credential: ScramCredential, password: str) -> None:
     salted = hashlib.pbkdf2_hmac(name, password.encode(), credential.salt, credential.iterations)
     stored_key = hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest()
     if not hmac.compare_digest(stored_key, credential.stored_key):
-        raise SaslRefused(_FAILED)
+        raise SaslRefused(NOT_PROVED)
 
 
 def _text(message: bytes) -> str:
