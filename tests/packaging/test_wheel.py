@@ -24,6 +24,9 @@ CONSTRAINTS = REPOSITORY / "constraints.txt"
 # Module (or package) of raylog -> what it needs that only an extra installs.
 NEEDS_EXTRA = {
     "raylog.api.consumer.rules.arrow_poll": "pyarrow",
+    "raylog.api.data.avro_values": "pyarrow",
+    "raylog.api.data.each_value": "pyarrow",
+    "raylog.api.data.protobuf_values": "pyarrow",
     "raylog.api.data.record_tables": "pyarrow",
     "raylog.api.data.topic_datasink": "pyarrow",
     "raylog.api.data.topic_datasource": "pyarrow",
