@@ -22,7 +22,7 @@ PYTEST = $(BIN)/python -m pytest $(if $(PATIENCE),--timeout $(PATIENCE))
 METRICS := $(VENV)/with-metrics
 MEMORY := tests/cluster/test_memory.py
 OWN_CLUSTERS := $(filter-out $(MEMORY),$(sort $(wildcard tests/cluster/test_*.py)))
-IN_SECOND_ROW := $(filter tests/cluster/test_s%,$(OWN_CLUSTERS))
+IN_SECOND_ROW := $(filter tests/cluster/test_s% %/test_recovery.py %/test_restore.py,$(OWN_CLUSTERS))
 # The tested versions fit together with Ray's extra `default` from Python 3.11 on only.
 HAS_METRICS := $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys; print("yes" if sys.version_info >= (3, 11) else "")'))
 
